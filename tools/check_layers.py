@@ -72,16 +72,18 @@ ROOMS = {
         "partitions": {"device", "admission"},
         "images": {"device"},
         "printing": {"device"},
-        "core": {"device", "admission", "partitions"},
+        "recording": {"device"},
+        "core": {"device", "admission", "partitions", "recording"},
         "memory": {"device", "partitions", "core"},
         "ipc": {"device", "memory"},
         "streams": {"device", "admission", "core", "memory"},
         "code": {"device", "images", "printing", "core", "memory", "streams"},
-        "work": {"device", "admission", "core", "memory", "streams", "code"},
+        "work": {"device", "admission", "recording", "core", "memory", "streams", "code"},
         "graphs": {"device", "core", "memory", "streams", "code", "work"},
-        "session": {"device", "admission", "partitions", "images", "printing", "core", "memory", "ipc",
+        "session": {"device", "admission", "partitions", "images", "printing", "recording", "core",
+                    "memory", "ipc",
                     "streams", "code", "work", "graphs"},
-        "process": {"device", "memory", "streams", "session"},
+        "process": {"device", "recording", "memory", "streams", "session"},
     },
     "softgpu": {
         "": set(),
@@ -112,7 +114,7 @@ ROOMS = {
 }
 # layer -> rooms whose files may not reach through what they were given.
 NO_REACHING_THROUGH = {
-    "worker": {"admission", "partitions", "images", "printing", "core", "memory", "ipc", "streams", "code",
+    "worker": {"admission", "partitions", "images", "printing", "recording", "core", "memory", "ipc", "streams", "code",
                "work", "graphs"},
 }
 # Layers that may include the generated headers, spelled "api/...".

@@ -10,7 +10,7 @@ set -euo pipefail
 folder=$(realpath -m "${1:?usage: tools/pack.sh FOLDER}")
 cd "${OPENMPS_BUILD:-$(dirname "$0")/../build}"
 rm -rf "$folder"
-mkdir -p "$folder"/{bin,lib/openmps/nvml,lib/softgpu,tests/e2e,tests/gpu,bench}
+mkdir -p "$folder"/{bin,lib/openmps/{cupti,nvml},lib/softgpu,tests/e2e,tests/gpu,bench}
 
 copy() {  # copy TARGET_FOLDER FILES: executables and libraries only, without symbols
   local to=$1 file
@@ -23,6 +23,7 @@ copy() {  # copy TARGET_FOLDER FILES: executables and libraries only, without sy
 copy bin bin/*
 copy lib/openmps lib/openmps/libcuda.so.1
 copy lib/openmps/nvml lib/openmps/nvml/libnvidia-ml.so.1
+copy lib/openmps/cupti lib/openmps/cupti/*
 copy lib/softgpu lib/softgpu/libcuda.so.1 lib/softgpu/libnvidia-ml.so.1
 cp -a lib/openmps/compat "$folder/lib/openmps"  # links
 copy tests/e2e tests/e2e/*

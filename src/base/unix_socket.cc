@@ -146,6 +146,16 @@ Result<std::pair<UniqueFd, UniqueFd>> make_socket_pair() {
   return std::make_pair(UniqueFd(fds[0]), UniqueFd(fds[1]));
 }
 
+bool is_packet_socket(int fd) {
+  int domain = 0;
+  int type = 0;
+  socklen_t bytes = sizeof(int);
+  if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0) return false;
+  bytes = sizeof(int);
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0) return false;
+  return domain == AF_UNIX && type == SOCK_SEQPACKET;
+}
+
 Result<PeerCredentials> peer_credentials(int fd) {
   ucred raw{};
   socklen_t length = sizeof(raw);

@@ -37,6 +37,8 @@ Result<UniqueFd> listen_at(const std::string& path, mode_t mode);
 enum class Waits { kYes, kNo };
 Result<UniqueFd> connect_to(const std::string& path, Waits waits = Waits::kYes);
 Result<std::pair<UniqueFd, UniqueFd>> make_socket_pair();
+// Whether it is a socket of the kind of this file.
+bool is_packet_socket(int fd);
 // SO_PEERCRED of a connected socket.
 Result<PeerCredentials> peer_credentials(int fd);
 

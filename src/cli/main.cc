@@ -19,6 +19,7 @@
 #include "cli/run.h"
 #include "cli/stat.h"
 #include "cli/top.h"
+#include "cli/trace.h"
 #include "observe/figures.h"
 
 namespace {
@@ -126,6 +127,18 @@ CLI::App* add_advise(CLI::App& app, openmps::cli::AdviseOptions* options) {
   return advise;
 }
 
+CLI::App* add_trace(CLI::App& app, openmps::cli::TraceOptions* options) {
+  CLI::App* trace = app.add_subcommand(
+      "trace", "Record when programs' kernels and copies run on the GPUs, for Perfetto");
+  trace->add_option("session", options->client,
+                    "The PID or id:ID, as ps shows it (default: all of yours)");
+  trace->add_option("--seconds", options->seconds, "For how long (default 5); Ctrl-C ends it, too")
+      ->check(CLI::Range(openmps::observe::kShortestPauseS, openmps::cli::kLongestTraceS));
+  trace->add_option("--output", options->output,
+                    "The file (default " + options->output + "); - is standard output");
+  return trace;
+}
+
 // The command behind `openmps cdi`.
 CLI::App* add_cdi(CLI::App& app, openmps::cli::CdiOptions* options) {
   CLI::App* cdi =
@@ -161,6 +174,8 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
   openmps::cli::RunOptions run_options;
   run->add_flag("--required", run_options.required, "Fail instead of running without OpenMPS");
   run->add_flag("--start", run_options.start, "Start a daemon if none runs");
+  run->add_flag("--profile", run_options.profile,
+                "torch.profiler and others that use CUPTI see the program's kernels");
   run->prefix_command();
 
   CLI::App* ps = app.add_subcommand("ps", "List the programs that use OpenMPS, and what they use");
@@ -183,6 +198,9 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
   const CLI::App* stat = add_stat(app, &stat_options);
   openmps::cli::AdviseOptions advise_options;
   const CLI::App* advise = add_advise(app, &advise_options);
+
+  openmps::cli::TraceOptions trace_options;
+  const CLI::App* trace = add_trace(app, &trace_options);
 
   openmps::cli::CdiOptions cdi_options;
   CLI::App* cdi = add_cdi(app, &cdi_options);
@@ -216,6 +234,7 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): ends th
   if (*top) return openmps::cli::run_top(top_options);
   if (*stat) return openmps::cli::run_stat(stat_options);
   if (*advise) return openmps::cli::run_advise(advise_options);
+  if (*trace) return openmps::cli::run_trace(trace_options);
   if (*inspect) {
     std::vector<const char*> words{"inspect", session.c_str()};
     if (json) words.push_back("--json");

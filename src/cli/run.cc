@@ -6,11 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <iterator>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/environment.h"
@@ -89,6 +92,54 @@ bool start_daemon(const Installation& installation) {
   return false;
 }
 
+// Tools of NVIDIA's that work inside of the driver of the process that they start, or stop its
+// kernels. Behind OpenMPS the kernels are in another process, beside those of others.
+bool is_native_tool(std::string_view program) {
+  constexpr std::string_view kTools[] = {"ncu",    "nsys",          "compute-sanitizer", "cuda-gdb",
+                                         "nvprof", "cuda-memcheck", "nsight-compute"};
+  program.remove_prefix(program.rfind('/') + 1);
+  return std::ranges::find(kTools, program) != std::end(kTools);
+}
+
+// What a native tool runs finds the plain driver: our folder goes from the path.
+std::string without(const std::string& folder, std::string_view path) {
+  std::string rest;
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find(':', begin), path.size());
+    const std::string_view one = path.substr(begin, end - begin);
+    if (one != folder) rest += (rest.empty() ? "" : ":") + std::string(one);
+    begin = end + 1;
+  }
+  return rest;
+}
+
+// The libraries come first, whatever path the program's own have: PyTorch's look for CUPTI beside
+// themselves. A program takes the one that is of its toolkit's version. False: they are not there.
+bool preload_cupti(const Installation& installation) {
+  std::string libraries = environment_or("LD_PRELOAD", "");
+  for (const char* name : {"/cupti/libcupti.so.12", "/cupti/libcupti.so.13"}) {
+    const std::string library = installation.client_directory + name;
+    if (access(library.c_str(), R_OK) != 0) {
+      fprintf(stderr, "openmps: --profile: %s: %s\n", library.c_str(), strerror(errno));
+      return false;
+    }
+    libraries = library + (libraries.empty() ? "" : ":" + libraries);
+  }
+  setenv("LD_PRELOAD", libraries.c_str(), 1);
+  return true;
+}
+
+// Replaces this process. Returns the exit status of a shell that can't.
+int execute(const std::vector<std::string>& command) {
+  std::vector<char*> argv;
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  const int error = errno;
+  fprintf(stderr, "openmps: %s: %s\n", argv[0], strerror(error));
+  return error == ENOENT ? 127 : 126;
+}
+
 }  // namespace
 
 int run_program(const RunOptions& options) {
@@ -101,6 +152,17 @@ int run_program(const RunOptions& options) {
     fprintf(stderr, "openmps: programs can't load the client library: %s\n", why.c_str());
     return 1;
   }
+  const std::string before = environment_or("LD_LIBRARY_PATH", "");
+  if (is_native_tool(options.command.front())) {
+    const bool is_required = options.required || wire::requires_daemon();
+    fprintf(stderr, "openmps: %s works inside of NVIDIA's driver: %s\n",
+            options.command.front().c_str(),
+            is_required ? "not running it without OpenMPS"
+                        : "the program runs on it, and not behind OpenMPS");
+    if (is_required) return 1;
+    setenv("LD_LIBRARY_PATH", without(installation->client_directory, before).c_str(), 1);
+    return execute(options.command);
+  }
   if (const std::string why = why_no_daemon(); !why.empty()) {
     if (options.start) {
       if (!start_daemon(*installation)) return 1;
@@ -111,18 +173,12 @@ int run_program(const RunOptions& options) {
       if (options.required) return 1;
     }
   }
-  const std::string before = environment_or("LD_LIBRARY_PATH", "");
   const std::string path = before.empty() ? installation->client_directory
                                           : installation->client_directory + ":" + before;
   setenv("LD_LIBRARY_PATH", path.c_str(), 1);
   if (options.required) setenv("OPENMPS_REQUIRED", "1", 1);
-  std::vector<char*> argv;
-  for (const std::string& word : options.command) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  execvp(argv[0], argv.data());
-  const int error = errno;
-  fprintf(stderr, "openmps: %s: %s\n", argv[0], strerror(error));
-  return error == ENOENT ? 127 : 126;
+  if (options.profile && !preload_cupti(*installation)) return 1;
+  return execute(options.command);
 }
 
 }  // namespace openmps::cli

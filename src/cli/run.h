@@ -11,6 +11,7 @@ struct RunOptions {
   std::vector<std::string> command;  // program and arguments
   bool required = false;             // fail instead of running without OpenMPS
   bool start = false;                // start a daemon if none runs
+  bool profile = false;              // profilers in the program see its kernels
 };
 
 // Replaces this process by the program. Returns only on failure, with the exit status: 1, or like a

@@ -3,11 +3,9 @@
 #include "cli/top.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <optional>
 #include <utility>
@@ -15,6 +13,7 @@
 #include "base/clock.h"
 #include "cli/installation.h"
 #include "cli/screen.h"
+#include "cli/signals.h"
 #include "cli/stat.h"
 #include "cli/top_model.h"
 #include "observe/figures.h"
@@ -26,14 +25,6 @@ namespace {
 
 // The pause between the first two snapshots, which is short whatever the option says.
 constexpr uint64_t kFirstLookNs = 300'000'000;
-
-// A signal asks the program to end, after it has restored the terminal. The signal may come just
-// before poll(), which therefore also waits for a descriptor.
-int ending = -1;
-void ask_to_end(int) {
-  const uint64_t one = 1;
-  static_cast<void>(!write(ending, &one, sizeof(one)));
-}
 
 // A terminate_client that has no answer yet, on its own connection: it may take seconds, in which
 // the screen is still updated.
@@ -72,8 +63,10 @@ class Termination {
 
 class Top {
  public:
-  Top(observe::DaemonLink daemon, Screen screen, const TopOptions& options)
-      : daemon_(std::move(daemon)),
+  // `ending`: a descriptor that can be read once a signal has come.
+  Top(observe::DaemonLink daemon, Screen screen, const TopOptions& options, int ending)
+      : ending_(ending),
+        daemon_(std::move(daemon)),
         screen_(std::move(screen)),
         delay_ns_(static_cast<uint64_t>(options.delay_s * 1e9)),
         model_(options.delay_s, options.order, options.filter) {}
@@ -114,7 +107,7 @@ class Top {
     const uint64_t now = now_ns();
     const uint64_t left_ms = next_look_ns_ > now ? (next_look_ns_ - now + 999'999) / 1'000'000 : 0;
     pollfd files[3] = {
-        {STDIN_FILENO, POLLIN, 0}, {termination_.socket(), POLLIN, 0}, {ending, POLLIN, 0}};
+        {STDIN_FILENO, POLLIN, 0}, {termination_.socket(), POLLIN, 0}, {ending_, POLLIN, 0}};
     // Interrupted by a change of the terminal's size: draw again.
     if (poll(files, 3, static_cast<int>(left_ms)) <= 0) return true;
     if (files[1].revents != 0) model_.note(termination_.finish());
@@ -141,6 +134,7 @@ class Top {
     model_.note(problem.empty() ? model_.victim().name + " is being terminated" : problem);
   }
 
+  const int ending_;
   std::optional<observe::DaemonLink> daemon_;
   Screen screen_;
   const uint64_t delay_ns_;
@@ -149,15 +143,6 @@ class Top {
   Termination termination_;
   TopModel model_;
 };
-
-// A second signal ends the program at once.
-void catch_signals() {
-  ending = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  struct sigaction action {};
-  action.sa_handler = ask_to_end;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
-}
 
 }  // namespace
 
@@ -173,14 +158,15 @@ int run_top(const TopOptions& options) {
     observe::report_no_daemon(daemon.status());
     return 1;
   }
-  catch_signals();
+  // Before the terminal is changed, which is restored at the end.
+  const int ending = catch_ending_signals();
   Result<Screen> screen = Screen::take();
   if (!screen.ok()) {
     fprintf(stderr, "openmps: %s; openmps top --once needs none\n",
             screen.status().message().c_str());
     return 1;
   }
-  Top(std::move(daemon).value(), std::move(screen).value(), options).run();
+  Top(std::move(daemon).value(), std::move(screen).value(), options, ending).run();
   return 0;
 }
 

@@ -101,6 +101,9 @@ class HandleTable {
     return find(reinterpret_cast<uint64_t>(handle));
   }
 
+  // The object of an id that a call which is under way uses.
+  [[nodiscard]] const T& of_id(wire::Id id) const { return slot_at(id)->object; }
+
   // Calls visit(T&) for every live object; creations meanwhile may be missed.
   template <typename Visit>
   void for_each(Visit&& visit) const;

@@ -62,6 +62,49 @@ void inspect(const CommandCall& call) {
   });
 }
 
+// For `openmps trace`, which reads what comes.
+void trace(const CommandCall& call) {
+  const Command& command = call.command;
+  if (!command.records) {
+    return call.done({"trace takes the connection for what is recorded: use openmps trace\n", 1});
+  }
+  wire::Query query;
+  query.query = wire::QueryKind::kTrace;
+  std::vector<ServerProcess*> servers = call.servers.all();
+  std::erase_if(servers, [&call](const ServerProcess* server) {
+    return !may_control(call.caller.uid, server->user().uid, geteuid());
+  });
+  if (!command.client.empty()) {
+    if (is_hidden_pid(command.client)) return call.done({kHiddenPidNote, 1});
+    const auto client = parse_client_name(command.client);
+    if (!client) return call.done(usage_of(command, "the client \"" + command.client + "\""));
+    const auto its_servers = servers_of_client(call, *client);
+    if (!its_servers) return;
+    servers = *its_servers;
+    query.session = client->pid;
+    query.id = client->id;
+  }
+  const auto answered = [call](const ServerPool::Answers& answers) {
+    uint32_t sessions = 0;
+    bool is_any = false;
+    for (const auto& [pid, answer] : answers) {
+      if (!answer.answered || answer.result == CUDA_ERROR_INVALID_VALUE) continue;
+      if (answer.result == CUDA_ERROR_NOT_PERMITTED) {
+        return call.done({format_text("Server %d is traced as often as may be\n", pid), 1});
+      }
+      is_any |= answer.result == CUDA_SUCCESS;
+      sessions += answer.amount;
+    }
+    const std::string silent = silent_servers(call, answers);
+    if (is_any) return call.done({silent + format_text("%u clients\n", sessions), 0, true});
+    call.done({silent + (call.command.client.empty()
+                             ? "No server of yours runs\n"
+                             : "Client " + printable(call.command.client) + " not found\n"),
+               1});
+  };
+  call.servers.ask(servers, query, answered, call.connection);
+}
+
 // The result is text, as with MPS, and the exit code 0 whatever it is.
 void terminate(const CommandCall& call) {
   const Command& command = call.command;
@@ -258,6 +301,17 @@ std::span<const CommandInfo> client_commands() {
        .help = "A suspended client goes on",
        .manual = "The GPU work of a suspended client goes on, as soon as its memory is on the "
                  "device again. Prints nothing. For those who may suspend it."},
+      {.word = "trace",
+       .arguments = "[<PID or id:ID>] [--record]",
+       .places = {&Command::client},
+       .options = {&kRecordOption},
+       .right = Right::kServerOwner,
+       .run = trace,
+       .help = "For openmps trace: when the work of a client, or of all, runs on the GPUs",
+       .manual = "What `openmps trace` asks for: the client, or all that the caller may control, "
+                 "those that come later included, are recorded as long as that reads. What is "
+                 "recorded comes by the connection of the command (`--record`), which is good for "
+                 "nothing else then."},
       {.word = "terminate_client",
        .arguments = "<server PID> <client PID>",
        .places = {&Command::server, &Command::client},

@@ -69,6 +69,9 @@ const CommandOption kLeaveOption{"--leave-servers", false, [](Command* command, 
 const CommandOption kUntilUsedOption{
     "--until-used", false, [](Command* command, std::string_view) { command->until_used = true; }};
 
+const CommandOption kRecordOption{
+    "--record", false, [](Command* command, std::string_view) { command->records = true; }};
+
 std::vector<const CommandInfo*> all_commands() {
   std::vector<const CommandInfo*> all;
   for (const std::span<const CommandInfo> rows :

@@ -33,6 +33,7 @@ struct Command {
   bool worker = false;
   bool leave_servers = false;
   bool until_used = false;
+  bool records = false;
   // The first word or option that the command does not have. Such words are ignored, as by NVIDIA's
   // daemon, and the log names this one.
   std::string unexpected;
@@ -45,7 +46,7 @@ struct CommandOption {
   void (*set)(Command* command, std::string_view argument);
 };
 extern const CommandOption kUidOption, kTimeoutOption, kServerOption, kForceOption, kLendOption,
-    kCsvOption, kJsonOption, kWorkerOption, kLeaveOption, kUntilUsedOption;
+    kCsvOption, kJsonOption, kWorkerOption, kLeaveOption, kUntilUsedOption, kRecordOption;
 
 // Who may give a command: the table of docs/security.md.
 enum class Right {

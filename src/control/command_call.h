@@ -20,6 +20,8 @@ struct Reply {
   // The shell's exit status. NVIDIA's is 0 whatever the command's fate, and so is ours, except for
   // what NVIDIA's daemon has no word for: no permission, not supported.
   int exit_status = 0;
+  // The caller's connection is others' now: this is the last that the daemon sends there.
+  bool gives_connection_away = false;
 };
 using Done = std::function<void(Reply)>;
 
@@ -30,14 +32,23 @@ struct DaemonControl {
   std::function<Reply()> reload;
 };
 
+// Who gives a command.
+struct Caller {
+  User user;
+  pid_t pid = 0;        // 0: the daemon can't see it
+  Door door;            // by which the caller has come
+  int connection = -1;  // to the daemon, as long as the handler runs
+};
+
 // A handler calls `done` once, now or later; what answers later keeps a copy of the call.
 struct CommandCall {
   ServerPool& servers;
   const DaemonControl& daemon;
   Command command;
   User caller;
-  pid_t pid = 0;  // the caller's; 0: the daemon can't see it
-  Door door;      // by which the caller has come
+  pid_t pid = 0;        // the caller's; 0: the daemon can't see it
+  Door door;            // by which the caller has come
+  int connection = -1;  // the caller's to the daemon, until the handler returns
   Done done;
 };
 

@@ -23,17 +23,17 @@ std::string CommandRunner::reason_against(const Command& command, User caller) c
                      command.word.c_str(), whose.c_str(), daemon.uid);
 }
 
-void CommandRunner::run(const Command& command, User caller, pid_t pid, const Door& door,
-                        Done done) {
+void CommandRunner::run(const Command& command, const Caller& caller, Done done) {
   const bool is_known = command.info != nullptr &&
                         (!command.info->is_for_partitions || servers_.requires_partitions());
   if (!is_known) return done({"Unknown command \"" + printable(command.word) + "\"\n"});
-  const std::string why_not = door.is_main() || command.info->is_for_members
-                                  ? reason_against(command, caller)
+  const std::string why_not = caller.door.is_main() || command.info->is_for_members
+                                  ? reason_against(command, caller.user)
                                   : "Permission denied: " + command.word +
                                         " is not for those who come by a namespace's socket\n";
   if (!why_not.empty()) return done({why_not, 1});
-  command.info->run({servers_, daemon_, command, caller, pid, door, std::move(done)});
+  command.info->run({servers_, daemon_, command, caller.user, caller.pid, caller.door,
+                     caller.connection, std::move(done)});
 }
 
 }  // namespace openmps::control

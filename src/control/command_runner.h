@@ -15,9 +15,8 @@ class CommandRunner {
   CommandRunner(ServerPool& servers, DaemonControl daemon)
       : servers_(servers), daemon_(std::move(daemon)) {}
 
-  // `done` is called once, now or later. `pid`: the caller's, 0 if the daemon can't see it. `door`:
-  // by which the caller has come.
-  void run(const Command& command, User caller, pid_t pid, const Door& door, Done done);
+  // `done` is called once, now or later.
+  void run(const Command& command, const Caller& caller, Done done);
 
  private:
   // "" if the caller may give the command.

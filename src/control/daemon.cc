@@ -32,6 +32,9 @@ constexpr size_t kMostLoggedBytes = 4096;
 // How long the daemon waits if the system has no descriptors or memory left for a connection.
 constexpr uint64_t kAcceptPauseMs = 100;
 
+// Between two looks whether the last answer to a connection has left that is given away.
+constexpr uint64_t kGiveAwayPauseMs = 10;
+
 std::string for_log(const std::string& text) {
   if (text.size() <= kMostLoggedBytes) return text;
   const size_t end = text.rfind('\n', kMostLoggedBytes) + 1;
@@ -271,7 +274,8 @@ void Daemon::on_command(uint64_t id, Connection& connection, const Packet& packe
                                                  ", which " + printable(command.word) +
                                                  " does not take");
   }
-  commands_.run(command, caller, connection.who.pid, connection.door, done);
+  commands_.run(command, {caller, connection.who.pid, connection.door, connection.peer->fd()},
+                done);
 }
 
 void Daemon::answer(uint64_t id, const Reply& reply) {
@@ -291,9 +295,23 @@ void Daemon::answer(uint64_t id, const Reply& reply) {
     memcpy(packet.data() + sizeof(part), text.data(), text.size());
     connection.peer->send(packet);
   } while (!rest.empty());
+  if (reply.gives_connection_away) return give_away(id);
   connection.busy = false;
   connection.last_use = now_ns();
   connection.peer->pause_reading(false);
+}
+
+// Others have duplicates, and read and write there now: it is closed here, and not shut down.
+void Daemon::give_away(uint64_t id) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  PacketPeer& peer = *found->second.peer;
+  if (!peer.drained()) {  // the answer has still to go
+    loop_.call_after(kGiveAwayPauseMs, [this, id] { give_away(id); });
+    return;
+  }
+  const ForeignFd closed(disposal_, peer.release());
+  drop(id);
 }
 
 void Daemon::drop(uint64_t id) {

@@ -79,6 +79,7 @@ class Daemon {
   void on_command(uint64_t id, Connection& connection, const Packet& packet);
   void on_first_packet(uint64_t id, const Packet& packet);
   void answer(uint64_t id, const Reply& reply);
+  void give_away(uint64_t id);
   void drop(uint64_t id);
   void quit(std::optional<uint32_t> timeout_s, Done done);
   // quit --leave-servers: the clients that have connected get to their servers first.

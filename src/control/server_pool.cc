@@ -577,7 +577,7 @@ void ServerPool::ask(const std::vector<ServerProcess*>& servers, wire::QueryKind
 }
 
 void ServerPool::ask(const std::vector<ServerProcess*>& servers, const wire::Query& query,
-                     std::function<void(Answers)> done) {
+                     std::function<void(Answers)> done, int descriptor) {
   if (servers.empty()) {
     done({});
     return;
@@ -598,7 +598,7 @@ void ServerPool::ask(const std::vector<ServerProcess*>& servers, const wire::Que
       gathering->answers[i] = {pid, std::move(answer)};
       if (--gathering->missing == 0) gathering->done(std::move(gathering->answers));
     };
-    servers[i]->ask(query, take);
+    servers[i]->ask(query, take, descriptor);
   }
 }
 

@@ -86,8 +86,9 @@ class ServerPool {
   using Answers = std::vector<std::pair<pid_t, ServerAnswer>>;
   void ask(const std::vector<ServerProcess*>& servers, wire::QueryKind kind,
            std::function<void(Answers)> done);
+  // `descriptor`: that goes with the query; -1: none.
   void ask(const std::vector<ServerProcess*>& servers, const wire::Query& query,
-           std::function<void(Answers)> done);
+           std::function<void(Answers)> done, int descriptor = -1);
   // The devices of this machine. If no server has run yet whose list counts for all users, one is
   // started to get the list, and ends then. An empty list and the reason on failure.
   void with_devices(std::function<void(const std::vector<Device>&, std::string why_not)> done);

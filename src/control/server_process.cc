@@ -254,7 +254,7 @@ void ServerProcess::set_group(const wire::SetGroup& group) {
   if (peer_ != nullptr) peer_->send(wire::message_bytes(group));
 }
 
-void ServerProcess::ask(wire::Query query, std::function<void(ServerAnswer)> done) {
+void ServerProcess::ask(wire::Query query, std::function<void(ServerAnswer)> done, int descriptor) {
   using wire::QueryKind;
   const bool is_for_devices = query.query == QueryKind::kDevices;
   if (is_silent() && !is_for_devices) return done(ServerAnswer{});
@@ -271,7 +271,7 @@ void ServerProcess::ask(wire::Query query, std::function<void(ServerAnswer)> don
   questions_[ticket] =
       Question{std::move(done), waits ? 0 : loop_.call_after(patience_ms(), give_up), now_ns(), {}};
   query.ticket = ticket;
-  send_query(query);
+  send_query(query, descriptor);
 }
 
 uint64_t ServerProcess::patience_ms() {
@@ -285,8 +285,9 @@ void ServerProcess::note_slow() {
   halvings_ = std::min(halvings_ + 1, kMostHalvings);
 }
 
-void ServerProcess::send_query(const wire::Query& query) {
-  if (peer_ != nullptr) peer_->send(wire::message_bytes(query));
+void ServerProcess::send_query(const wire::Query& query, int descriptor) {
+  if (peer_ == nullptr) return;
+  peer_->send(wire::message_bytes(query), std::span(&descriptor, descriptor < 0 ? 0 : 1));
 }
 
 void ServerProcess::ask_to_shut_down() { shut_down(0); }

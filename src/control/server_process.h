@@ -101,8 +101,9 @@ class ServerProcess {
     query.query = kind;
     ask(query, std::move(done));
   }
-  // ask() with a whole query, in which the ticket is set here.
-  void ask(wire::Query query, std::function<void(ServerAnswer)> done);
+  // ask() with a whole query, in which the ticket is set here. `descriptor`: that goes with it; -1:
+  // none.
+  void ask(wire::Query query, std::function<void(ServerAnswer)> done, int descriptor = -1);
   void ask_to_shut_down();
   void force_shutdown();
 
@@ -126,7 +127,7 @@ class ServerProcess {
     uint64_t asked_ns = 0;
     ServerAnswer parts;  // the lists of the parts that have come so far
   };
-  void send_query(const wire::Query& query);
+  void send_query(const wire::Query& query, int descriptor = -1);
   bool probe();
   Status open_connection(UniqueFd connection);
   void kill_now();

@@ -39,7 +39,7 @@ enum class CallKind : uint32_t {
 
 struct Activity {
   ActivityKind kind{};
-  uint32_t device = 0;   // as the program numbers them
+  uint32_t device = 0;   // as the program numbers them; of a copy to another device: the source
   uint32_t context = 0;  // the lower half of cuCtxGetId's number
   uint32_t stream = 0;   // the lower half of cuStreamGetId's number
   // Of the call that gave the work: all work of one call has the same. Not 0.
@@ -70,8 +70,9 @@ struct Activity {
 
 // Told of each activity. `name`: a kernel's mangled name, valid during the call; null for others.
 // A kCall is told on the thread that makes the call, before it returns; other kinds on any thread,
-// when the work has ended, so also before its kCall. Several threads may tell at once. It must not
-// call the driver.
+// when the work has ended, so also before its kCall. Several threads may tell at once. The driver
+// holds no lock meanwhile that other calls of the program need. It must not call the driver nor,
+// since the driver may hold what these need, the functions of ActivityTable.
 struct ActivitySink {
   void (*take)(void* self, const Activity* activity, const char* name) = nullptr;
   void* self = nullptr;

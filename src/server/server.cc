@@ -77,7 +77,9 @@ void Server::on_daemon_packet(Packet packet) {
       case wire::MessageKind::kQuery: {
         wire::Query query;
         status = wire::read_message(packet.data, &query);
-        if (status.ok()) on_query(query);
+        if (!status.ok()) break;
+        on_query(query,
+                 packet.fds.empty() ? ForeignFd() : ForeignFd(disposal_, std::move(packet.fds[0])));
         break;
       }
       case wire::MessageKind::kProbe: daemon_->send(wire::message_bytes(wire::Alive{})); break;
@@ -154,13 +156,14 @@ void Server::on_admit(const wire::Admit& admit, ForeignFd client) {
   }
 }
 
-void Server::on_query(const wire::Query& query) {
+void Server::on_query(const wire::Query& query, ForeignFd descriptor) {
   switch (query.query) {
     case wire::QueryKind::kTerminate: return terminate(query);
     case wire::QueryKind::kRenew: return renew(query);
     case wire::QueryKind::kMove: return move(query);
     case wire::QueryKind::kSuspend:
     case wire::QueryKind::kResume: return suspend(query);
+    case wire::QueryKind::kTrace: return trace(query, std::move(descriptor));
     case wire::QueryKind::kChange: return answer(query.query, query.ticket, grants_.change(query));
     case wire::QueryKind::kReserve:
       if (const auto outcome = grants_.reserve(query)) answer(query.query, query.ticket, *outcome);
@@ -214,6 +217,7 @@ void Server::note_end(uint32_t id) {
     if (query.sessions.erase(id) != 0) query.result = CUDA_ERROR_INVALID_VALUE;
   }
   answer_suspensions();
+  end_traces_without_client();
 }
 
 void Server::answer_terminations(CUresult result) {
@@ -790,6 +794,7 @@ void Server::welcome(Session& session) {
   log_.write("Status of client " + session.name() + " is ACTIVE");
   session.client->send(wire::message_bytes(welcome), files);
   tell_awaited_residence(session);
+  tell_of_traces(session);
   look_at_spare(*session.domain);
 }
 
@@ -822,9 +827,13 @@ void Server::on_client_packet(uint32_t id, Packet packet) {
   if (session == nullptr) return;
   wire::PassDescriptor message;
   const Status status = wire::read_message(packet.data, &message);
-  // The client library sends memory only; anything else is refused here, because the worker must
-  // not have to close a socket.
-  if (!status.ok() || descriptors.size() != 1 || !may_be_memory(descriptors[0].get()) ||
+  // The client library sends memory, and a connection into which its session is recorded, which the
+  // worker closes on a thread of its own. Anything else is refused here.
+  const auto is_expected = [&message](int descriptor) {
+    return message.ticket == wire::kRecordTicket ? is_packet_socket(descriptor)
+                                                 : may_be_memory(descriptor);
+  };
+  if (!status.ok() || descriptors.size() != 1 || !is_expected(descriptors[0].get()) ||
       session->state == SessionState::kOpening) {
     on_client_gone(id, "it sent a message that none expects");
     return;

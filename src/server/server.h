@@ -46,6 +46,9 @@ inline constexpr uint64_t kQuarantineLookMs = 5'000;
 // which they take turns with those that see one of these alone.
 inline constexpr uint64_t kBusyLookMs = 2'000;
 
+// Orders to record that a server carries out at once: each costs a descriptor for each session.
+inline constexpr size_t kMostTraces = 16;
+
 // How often a server that has lost its daemon looks for the next one.
 inline constexpr uint64_t kRejoinMs = 50;
 
@@ -99,13 +102,22 @@ class Server final : Workers::Owner {
     uint64_t stays = 0;
   };
 
+  // A client, or all, that somebody has recorded.
+  struct TraceOrder {
+    wire::Query query;
+    ForeignFd to;
+
+    [[nodiscard]] bool is_of_client() const { return query.session != 0 || query.id != 0; }
+    [[nodiscard]] bool means(const Session& session) const;
+  };
+
   // From the daemon.
   void on_daemon_packet(Packet packet);
   void on_daemon_gone();
   Status take_daemon(UniqueFd daemon);
   void look_for_daemon();
   void on_admit(const wire::Admit& admit, ForeignFd client);
-  void on_query(const wire::Query& query);
+  void on_query(const wire::Query& query, ForeignFd descriptor);
   // Ends a client's sessions, whatever they execute; answers when they have ended.
   void terminate(const wire::Query& query);
   void note_end(uint32_t id);
@@ -117,6 +129,12 @@ class Server final : Workers::Owner {
   void tell_awaited_residence(const Session& session);
   void on_session_suspended(Worker& worker, const wire::SessionSuspended& suspended);
   void answer_suspensions();
+  // kTrace (trace.cc). A session that opens or moves is recorded when it is active.
+  void trace(const wire::Query& query, ForeignFd to);
+  void tell_of(const TraceOrder& order, Session& session);
+  void tell_of_traces(Session& session);
+  void end_traces_without_client();
+  void end_traces(const std::function<bool(const TraceOrder&)>& which);
   void answer_terminations(CUresult result);
   // Partitions that have clients in any state.
   [[nodiscard]] std::vector<wire::StaticPartition> used_partitions() const;
@@ -302,6 +320,7 @@ class Server final : Workers::Owner {
   std::vector<Termination> terminations_;
   std::vector<MoveQuery> moves_;
   std::vector<SuspendQuery> suspensions_;
+  std::vector<TraceOrder> traces_;
   std::vector<std::unique_ptr<Takeover>> takeovers_;
   Quarantine quarantine_;
   EventLoop::TimerId quarantine_timer_ = 0;

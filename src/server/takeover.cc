@@ -412,6 +412,7 @@ void Server::on_adopted(Session& session, const wire::SessionReady& ready) {
   session.go_on(recovery != nullptr ? recovery->culprit : "");
   pass_parked(session);
   tell_awaited_residence(session);
+  tell_of_traces(session);
   note_decided(session, is_told ? &Recovery::told : &Recovery::moved);
   look_at_joined_devices();
 }

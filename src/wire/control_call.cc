@@ -76,6 +76,21 @@ Status send_command(int socket, std::string_view command) {
   return send_packet(socket, packet);
 }
 
+Result<bool> read_reply_part(std::span<const std::byte> packet, ControlReply* reply) {
+  Result<MessageHeader> got = read_header(packet);
+  if (!got.ok()) return got.status();
+  UiReply part;
+  if (got->kind != MessageKind::kUiReply || packet.size() < sizeof(part)) {
+    return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the daemon's answer is not one");
+  }
+  std::memcpy(&part, packet.data(), sizeof(part));
+  reply->text.append(reinterpret_cast<const char*>(packet.data()) + sizeof(part),
+                     packet.size() - sizeof(part));
+  reply->exit_status = static_cast<int>(part.exit_status);
+  reply->build = part.build;
+  return part.more != 0;
+}
+
 Result<ControlReply> receive_reply(int socket) {
   ControlReply reply;
   while (true) {
@@ -84,18 +99,9 @@ Result<ControlReply> receive_reply(int socket) {
     if (answer->closed) {
       return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the daemon has gone before it answered");
     }
-    Result<MessageHeader> got = read_header(answer->data);
-    if (!got.ok()) return got.status();
-    UiReply part;
-    if (got->kind != MessageKind::kUiReply || answer->data.size() < sizeof(part)) {
-      return Status(CUDA_ERROR_MPS_RPC_FAILURE, "the daemon's answer is not one");
-    }
-    std::memcpy(&part, answer->data.data(), sizeof(part));
-    reply.text.append(reinterpret_cast<const char*>(answer->data.data()) + sizeof(part),
-                      answer->data.size() - sizeof(part));
-    reply.exit_status = static_cast<int>(part.exit_status);
-    reply.build = part.build;
-    if (part.more == 0) return reply;
+    const Result<bool> more = read_reply_part(answer->data, &reply);
+    if (!more.ok()) return more.status();
+    if (!*more) return reply;
   }
 }
 

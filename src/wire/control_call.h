@@ -3,7 +3,9 @@
 // make, and a command with its answer, for the shell and `openmps`. Blocking.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -36,6 +38,8 @@ Result<UniqueFd> connect_to_daemon(const std::string& socket_path, Waits waits =
 // whose beginning makes the socket readable.
 Status send_command(int socket, std::string_view command);
 Result<ControlReply> receive_reply(int socket);
+// Adds a packet of an answer to those before it. Whether there is more; an error: it is none.
+Result<bool> read_reply_part(std::span<const std::byte> packet, ControlReply* reply);
 
 // Send `command` and wait for the whole answer, for ever: `quit` waits for clients.
 // Errors: CUDA_ERROR_MPS_RPC_FAILURE if the daemon goes away before it has answered.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/environment.h"
@@ -51,6 +52,11 @@ std::string other_daemon_than(const std::string& own, std::span<const char* cons
     if (connect_to_daemon(control_socket_path(directory), Waits::kNo).ok()) return directory;
   }
   return "";
+}
+
+bool requires_daemon() {
+  const char* value = environment_variable("OPENMPS_REQUIRED");
+  return value != nullptr && *value != '\0' && std::string_view(value) != "0";
 }
 
 }  // namespace openmps::wire

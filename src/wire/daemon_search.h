@@ -44,4 +44,7 @@ DaemonSearch find_daemon(std::span<const char* const> usual = usual_pipe_directo
 std::string other_daemon_than(const std::string& own,
                               std::span<const char* const> usual = usual_pipe_directories());
 
+// OPENMPS_REQUIRED: the program is not to run without OpenMPS.
+bool requires_daemon();
+
 }  // namespace openmps::wire

@@ -491,8 +491,10 @@ struct PassDescriptor {
   MessageHeader header{.kind = MessageKind::kPassDescriptor, .bytes = sizeof(PassDescriptor)};
   uint32_t session = 0;  // the client need not fill it in
   uint32_t ticket = 0;
-  // Descriptor: the memory.
+  // Descriptor: the memory or, with kRecordTicket, a SOCK_SEQPACKET connection into which the
+  // session is to be recorded (cupti/recording.h).
 };
+inline constexpr uint32_t kRecordTicket = ~0u;
 struct DescriptorTaken {
   MessageHeader header{.kind = MessageKind::kDescriptorTaken, .bytes = sizeof(DescriptorTaken)};
   uint32_t session = 0;
@@ -590,7 +592,7 @@ struct Event {
 // WaitRow[waits], or nothing if it has no such session. kTerminate is answered when nothing of the
 // client is left, or its worker is retired with what is left, kChange when the worker has been
 // told, kReserve when the worker has answered, kRenew and kMove when each session has moved or
-// stays, kSuspend and kResume when the worker has answered.
+// stays, kSuspend and kResume when the worker has answered, kTrace at once.
 enum class QueryKind : uint32_t {
   kStatus = 0,
   kClients = 1,
@@ -606,6 +608,10 @@ enum class QueryKind : uint32_t {
   kSuspend = 11,  // a client's memory goes to the host
   kResume = 12,   // and the client goes on
   kTotals = 13,   // what the clients of each group have used
+  // A client, or all of the server's, are recorded into the descriptor that comes with the query, a
+  // SOCK_SEQPACKET connection, until nobody has its other end any more: in each of their workers,
+  // and those that come later, too.
+  kTrace = 14,
 };
 struct Change {
   Limit limit = Limit::kPercentage;  // kChange, with its value
@@ -622,10 +628,11 @@ struct Change {
 struct Query {
   MessageHeader header{.kind = MessageKind::kQuery, .bytes = sizeof(Query)};
   QueryKind query = QueryKind::kStatus;
-  uint32_t ticket = 0;   // echoed
-  uint32_t session = 0;  // kInspect: its id, or its client's PID; kTerminate, kChange, kReserve,
-                         // kMove, kSuspend, kResume: the PID; kClients, kGroups, kTotals: above
-  uint32_t id = 0;       // the session's id, if the query means a client without a PID
+  uint32_t ticket = 0;  // echoed
+  uint32_t session =
+      0;            // kInspect: its id, or its client's PID; kTerminate, kChange, kReserve,
+                    // kMove, kSuspend, kResume, kTrace: the PID; kClients, kGroups, kTotals: above
+  uint32_t id = 0;  // the session's id, if the query means a client without a PID
   Change change = {};
 };
 enum class ServerState : uint32_t { kInitializing = 0, kActive = 1, kFault = 2 };
@@ -693,7 +700,7 @@ struct Answer {
   // CUDA_ERROR_ALREADY_ACQUIRED: it has some reserved already.
   uint32_t result = CUDA_SUCCESS;
   uint32_t amount = 0;  // kReserve: SMs that are kept; kChange of a group: its members; kRenew,
-                        // kMove: sessions that have moved
+                        // kMove: sessions that have moved; kTrace: sessions that are recorded
   uint32_t stayed = 0;  // kRenew, kMove: sessions that could not
   uint64_t moved_bytes = 0;   // kSuspend: SessionSuspended::moved
   uint64_t stayed_bytes = 0;  // kSuspend: SessionSuspended::stays

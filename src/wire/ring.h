@@ -31,6 +31,8 @@ class RingProducer {
   unsigned char* reserve(Opcode opcode, uint32_t payload_bytes, uint16_t reply_slot);
   // Make the reserved record visible and wake the consumer if it sleeps, but not if it naps.
   void publish();
+  // Where the record that was published last ends: the consumer's Record::end.
+  [[nodiscard]] uint64_t published_end() const { return tail_; }
   // Wake the consumer if it naps while there are records: the caller waits for their results. Any
   // thread, without the lock, after the publish() of what it waits for.
   void hurry();

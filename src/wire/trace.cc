@@ -111,6 +111,11 @@ void Trace::driver_call(const char* function, CUresult result, uint64_t begin_ns
   write(actor, {function, {}, {}, 0, result, begin_ns, end_ns});
 }
 
+void Trace::device_work(const std::string& lane, const std::string& title, const Fields& fields,
+                        uint64_t begin_ns, uint64_t end_ns) {
+  write({lane, ""}, {title, fields, {}, 0, CUDA_SUCCESS, begin_ns, end_ns});
+}
+
 void Trace::write(const Actor& actor, const Event& event) {
   if (event.end_ns - event.begin_ns < min_ns_) return;
   const MutexLock lock(lock_);

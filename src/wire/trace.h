@@ -46,6 +46,10 @@ class Trace {
                CUresult result, std::span<const unsigned char> reply, uint64_t begin_ns);
   // The actor waited for a stream.
   void wait(const Actor& actor, Id stream, CUresult result, uint64_t begin_ns);
+  // Work has run on a device, on the lane of that name. `title` and `fields` have no character that
+  // JSON would have to escape.
+  void device_work(const std::string& lane, const std::string& title, const Fields& fields,
+                   uint64_t begin_ns, uint64_t end_ns);
   // The calling thread has called this function of the driver. Left out if it took less than 0.1
   // ms.
   void driver_call(const char* function, CUresult result, uint64_t begin_ns, uint64_t end_ns);

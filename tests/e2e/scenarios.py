@@ -25,6 +25,7 @@ from library_scenarios import LIBRARIES
 from memory_scenarios import MEMORY
 from namespace_scenarios import NAMESPACES
 from nvml_scenarios import NVML
+from recording_scenarios import RECORDING
 from recipes import recipes
 from sandbox import Failure, Sandbox, as_user, footprint, wait_until
 from scenario_tools import (CLIENT_LIMIT_S, OTHER_USER, SANITIZED_SETTLE_LIMIT_S, SETTLE_LIMIT_S, LiveSms, Skipped, client_limit,
@@ -1635,7 +1636,7 @@ ALL = {f.__name__: f for f in
         kill_waiting, fresh_beside_kernel, fresh_beside_stopped, fresh_beside_value,
         beside_values, beside_device_values, beside_calls, beside_events, beside_legacy, crowd_beside_host,
         streams_beside_kernel, fresh_beside_queue, left_beside_waiting, ranks, random_order, traced, kept_answers, inspected, measured, remembered, percentages,
-        contexts, limited_from_cold, green_beside_values, live_limits, live_placed, live_random, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, secure_programs, pid_namespace, *GROUPS, *MEMORY, *NAMESPACES, *NVML, *CONTAINERS, *FAILURES, *HISTORY, *WAITING, *LIBRARIES, watched, on_terminal)}
+        contexts, limited_from_cold, green_beside_values, live_limits, live_placed, live_random, few_sms, reserved_sms, static_partitions, configured_partitions, transcript, recipes, users, secure_programs, pid_namespace, *GROUPS, *MEMORY, *NAMESPACES, *NVML, *CONTAINERS, *FAILURES, *HISTORY, *RECORDING, *WAITING, *LIBRARIES, watched, on_terminal)}
 
 # Scenarios whose answers a GPU decides: `./dev gpu-test` runs them, too.
 ON_GPU = ("memory_limits", "percentages", "contexts", "group_sms", "live_limits", "live_placed", "live_random", "few_sms", "limited_from_cold", "green_beside_values", "reserved_sms",

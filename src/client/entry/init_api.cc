@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuInit, versions, error names, entry points and export tables: implementations behind the
 // generated entry points, on the program's threads.
+#include <cstring>
+
 #include "api/client_impl.h"
 #include "api/proc_address.h"
 #include "client/debug.h"
+#include "client/entry/activity_table.h"
 #include "client/entry/mode.h"
 #include "client/session/session.h"
 #include "cuda/error_names.h"
@@ -14,7 +17,9 @@ namespace openmps::client::impl {
 CUresult cuInit(unsigned int Flags) {
   if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (mode_error() != CUDA_SUCCESS) return mode_error();
-  return initialize_session(control_socket_path());
+  const CUresult result = initialize_session(control_socket_path());
+  if (result == CUDA_SUCCESS) begin_awaited_recording();
+  return result;
 }
 
 // The version of the interface that this library implements, whatever the worker's driver is: the
@@ -51,6 +56,11 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cu
 }
 
 CUresult cuGetExportTable(const void** ppExportTable, const CUuuid* pExportTableId) {
+  if (ppExportTable != nullptr && pExportTableId != nullptr &&
+      memcmp(pExportTableId, &cupti::kActivityTableId, sizeof(CUuuid)) == 0) {
+    *ppExportTable = &activity_table();
+    return CUDA_SUCCESS;
+  }
   return get_export_table(ppExportTable, pExportTableId);
 }
 

@@ -3,8 +3,11 @@
 #include "client/entry/mode.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
-#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
 
 #include "api/client_hooks.h"
 #include "base/environment.h"
@@ -26,9 +29,21 @@ pthread_once_t g_once = PTHREAD_ONCE_INIT;
 constinit CUresult g_mode_error = CUDA_SUCCESS;        // written once, under g_once
 constinit const std::string* g_socket_path = nullptr;  // the same
 
-bool required() {
-  const char* value = environment_variable("OPENMPS_REQUIRED");
-  return value != nullptr && *value != '\0' && strcmp(value, "0") != 0;
+// NVIDIA's tools that work inside of the driver in the program's own process, by what they set in
+// its environment (seen with CUDA 13.0). Null: none does.
+const char* tool_inside() {
+  constexpr std::pair<const char*, const char*> kTools[] = {
+      {"NV_NSIGHT_INJECTION_TRANSPORT_TYPE", "ncu"},
+      {"NV_SANITIZER_INJECTION_TRANSPORT_TYPE", "compute-sanitizer"}};
+  for (const auto& [variable, tool] : kTools) {
+    if (environment_variable(variable) != nullptr) return tool;
+  }
+  return nullptr;
+}
+
+// For a person who has started a tool.
+void say(const std::string& line) {
+  [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, line.data(), line.size());
 }
 
 void use_session() {
@@ -37,8 +52,40 @@ void use_session() {
   install_remote_entries();
 }
 
+// Calls go to the driver below from now on. Error: there is none.
+Status pass_through(std::string* path) {
+  const char* choice = environment_variable("OPENMPS_DRIVER");
+  Result<std::unique_ptr<Driver>> driver =
+      load_driver(choice != nullptr ? choice : "auto", DriverProbe::kPassive);
+  if (!driver.ok()) return driver.status();
+  *path = (*driver)->path();
+  install_pass_through_entries((*driver)->table());
+  // The driver's library is never unloaded, so the string with the path is never freed.
+  (void)driver.value().release();
+  return Status();
+}
+
+// The program of a tool that would show nothing behind OpenMPS. False: the program is OpenMPS's.
+bool runs_natively() {
+  const char* const tool = tool_inside();
+  if (tool == nullptr) return false;
+  const std::string head = std::string("openmps: ") + tool + " works inside of NVIDIA's driver";
+  if (wire::requires_daemon()) {
+    say(head + ", and OPENMPS_REQUIRED is set: it will show nothing\n");
+    return false;
+  }
+  std::string path;
+  if (const Status passed = pass_through(&path); !passed.ok()) {
+    say(head + ", and there is none (" + passed.message() + "): it will show nothing\n");
+    return false;
+  }
+  say(head + ": the program runs on it, and not behind OpenMPS\n");
+  return true;
+}
+
 void decide() {
   prepare_unwinding();
+  if (runs_natively()) return;
   // Connected and closed again: a session begins with cuInit, which a forked child may make, too.
   const auto [directory, daemon] = wire::find_daemon();
   const std::string path = wire::control_socket_path(directory);
@@ -49,28 +96,22 @@ void decide() {
     use_session();
     return;
   }
-  if (required()) {
+  if (wire::requires_daemon()) {
     debug_line("no daemon at %s (%s), and OPENMPS_REQUIRED is set", path.c_str(),
                daemon.status().message().c_str());
     g_mode_error = CUDA_ERROR_MPS_CONNECTION_FAILED;
     use_session();
     return;
   }
-  const char* choice = environment_variable("OPENMPS_DRIVER");
-  Result<std::unique_ptr<Driver>> driver =
-      load_driver(choice != nullptr ? choice : "auto", DriverProbe::kPassive);
-  if (!driver.ok()) {
-    debug_line("no daemon at %s, and no driver below: %s", path.c_str(),
-               driver.status().message().c_str());
+  std::string driver;
+  if (const Status passed = pass_through(&driver); !passed.ok()) {
+    debug_line("no daemon at %s, and no driver below: %s", path.c_str(), passed.message().c_str());
     g_mode_error = CUDA_ERROR_NO_DEVICE;
     use_session();
     return;
   }
   debug_line("no daemon at %s (%s): calls go to %s", path.c_str(),
-             daemon.status().message().c_str(), (*driver)->path().c_str());
-  install_pass_through_entries((*driver)->table());
-  // The driver's library is never unloaded, so the string with the path is never freed.
-  (void)driver.value().release();
+             daemon.status().message().c_str(), driver.c_str());
 }
 
 }  // namespace

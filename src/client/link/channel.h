@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "base/thread_end.h"
 #include "client/link/stalled_consumer.h"
 #include "cuda/abi.h"
+#include "cupti/activity.h"
 #include "wire/channel_view.h"
 #include "wire/codec.h"
 #include "wire/ring.h"
@@ -39,6 +41,31 @@ inline constexpr uint64_t kUnwokenNs = 1'000'000;
 inline constexpr uint64_t kNapFromSpinNs = 20'000;
 // A wait for the GPU asks for a wake when a nap takes longer than a wake is late.
 inline constexpr uint64_t kAskFromNs = 200'000'000;
+
+// Told of each command that gives the device work, on the thread that has sent it, in the order in
+// which they are sent: it must not send any.
+class WorkObserver {
+ public:
+  // `stream`: its id. `end`: where the command ends in the ring.
+  virtual void given(cupti::CallKind kind, wire::Id stream, uint64_t end, uint64_t begin_ns) = 0;
+
+ protected:
+  ~WorkObserver() = default;
+};
+
+// The kind of work that a command gives a stream; nothing for other commands.
+template <typename C>
+constexpr std::optional<cupti::CallKind> call_kind_of() {
+  switch (C::kOpcode) {
+    case wire::Opcode::kLaunch: return cupti::CallKind::kLaunch;
+    case wire::Opcode::kGraphLaunch: return cupti::CallKind::kGraphLaunch;
+    case wire::Opcode::kMemcpy:
+    case wire::Opcode::kMemcpy3D:
+    case wire::Opcode::kArrayCopy: return cupti::CallKind::kCopy;
+    case wire::Opcode::kMemset: return cupti::CallKind::kFill;
+    default: return std::nullopt;
+  }
+}
 
 class Channel {
  public:
@@ -88,6 +115,12 @@ class Channel {
   template <wire::WithTail C, typename Write>
   [[nodiscard]] CUresult push_written(const Order& order, const C& command, Write&& write) {
     return send_written(order, command, write, wire::kNoReply);
+  }
+
+  // From now on, until the next call; null: nobody. Its object must outlive all calls that are
+  // under way.
+  void observe_work(WorkObserver* observer) {
+    observer_.store(observer, std::memory_order_release);
   }
 
   // ---- Synchronous calls ----
@@ -156,7 +189,9 @@ class Channel {
   void release_reply_slot(uint16_t slot);
   [[nodiscard]] CUresult await_reply(uint16_t slot);
   // The time at which a traced call begins, and the trace of its result.
-  [[nodiscard]] uint64_t trace_begin() const { return trace_ == nullptr ? 0 : now_ns(); }
+  [[nodiscard]] uint64_t trace_begin() const {
+    return trace_ == nullptr && observer_.load(std::memory_order_relaxed) == nullptr ? 0 : now_ns();
+  }
   template <wire::Command C>
   void trace_end(const C& command, CUresult result, uint64_t begin_ns,
                  std::span<const unsigned char> reply = {}) const {
@@ -177,8 +212,9 @@ class Channel {
   const bool spares_cores_;
   const Clock& clock_;
   CoreShortage shortage_;
-  const std::unique_ptr<wire::Trace> trace_;  // null: no trace
-  std::atomic<uint64_t> last_check_ns_{0};    // of the session's socket
+  const std::unique_ptr<wire::Trace> trace_;      // null: no trace
+  std::atomic<WorkObserver*> observer_{nullptr};  // null: nobody
+  std::atomic<uint64_t> last_check_ns_{0};        // of the session's socket
   Mutex ring_lock_{LockRank::kClientRing};
   wire::RingProducer ring_;
   std::atomic<uint64_t> free_reply_slots_[wire::kReplySlots / 64];
@@ -205,6 +241,12 @@ CUresult Channel::send_written(const Order& order, const C& command, Write&& wri
   memcpy(payload, &command, sizeof(C));
   write(payload + sizeof(C));
   ring_.publish();
+  if constexpr (constexpr auto kKind = call_kind_of<C>(); kKind) {
+    WorkObserver* const observer = observer_.load(std::memory_order_acquire);
+    if (observer != nullptr) [[unlikely]] {
+      observer->given(*kKind, command.stream, ring_.published_end(), begin_ns);
+    }
+  }
   if (reply_slot == wire::kNoReply) trace_end(command, CUDA_SUCCESS, begin_ns);
   return CUDA_SUCCESS;
 }

@@ -75,9 +75,20 @@ CUresult Passage::map_host(uint64_t address, uint64_t bytes, int file, uint64_t 
              : result;
 }
 
+CUresult Passage::record_into(int connection) {
+  const CancellationHeld held;
+  const MutexLock guard(lock_);
+  return send_as(wire::kRecordTicket, connection);
+}
+
 CUresult Passage::send(int descriptor, uint32_t* ticket) {
+  *ticket = ++last_ticket_;
+  return send_as(*ticket, descriptor);
+}
+
+CUresult Passage::send_as(uint32_t ticket, int descriptor) {
   wire::PassDescriptor message;
-  message.ticket = *ticket = ++last_ticket_;
+  message.ticket = ticket;
   const Status sent =
       send_packet_within(kArrivalMs, socket_.get(), wire::message_bytes(message), {&descriptor, 1});
   return sent.ok() ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;

@@ -31,12 +31,16 @@ class Passage {
   // Maps pages of a file in the worker, at addresses of HostReserve. Errors: the worker's.
   [[nodiscard]] CUresult map_host(uint64_t address, uint64_t bytes, int file, uint64_t offset,
                                   uint32_t flags);
+  // Has the session recorded into the connection (cupti/recording.h), of which the worker gets a
+  // duplicate. Error: CUDA_ERROR_OPERATING_SYSTEM.
+  [[nodiscard]] CUresult record_into(int connection);
 
  private:
   // A command with a ticket, whose descriptor comes before its reply.
   template <typename Command>
   CUresult call_for(UniqueFd* descriptor, Command command);
   [[nodiscard]] CUresult send(int descriptor, uint32_t* ticket) REQUIRES(lock_);
+  [[nodiscard]] CUresult send_as(uint32_t ticket, int descriptor) REQUIRES(lock_);
   [[nodiscard]] CUresult receive(uint32_t ticket, UniqueFd* descriptor) REQUIRES(lock_);
 
   Channel& channel_;

@@ -43,6 +43,7 @@
 #include "client/memory/virtual_memory.h"
 #include "client/objects.h"
 #include "client/session/graph_exec.h"
+#include "client/session/recording.h"
 #include "cuda/abi.h"
 
 namespace openmps::client {
@@ -106,6 +107,7 @@ struct Session {
   OpenedMemory opened{channel, memory, devices, contexts, streams, window_base};
   Transfers transfers{channel, fences, staging, contexts, places, streams, output};
   ManagedVariables managed{contexts, streams, transfers};
+  Recording recording{channel, passage, streams, devices};
   Modules modules{channel, staging, devices, contexts, memory, managed, output, thins_images};
   HandleTable<Link> links{HandleKind::kLink};
   GraphExecs graph_execs{

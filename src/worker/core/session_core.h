@@ -30,6 +30,7 @@
 #include "worker/device/usage.h"
 #include "worker/partitions/session_group.h"
 #include "worker/partitions/sm_partitions.h"
+#include "worker/recording/recorder.h"
 
 namespace openmps::worker {
 
@@ -166,7 +167,9 @@ class SessionCore {
   std::atomic<float> weight{0};       // as the last change() said; 0: none is stated
   std::atomic<float> work_time_s{0};  // as the last change() said; 0: no limit
   SessionUsage usage;
-  wire::ChannelView view;  // set once the host file is mapped
+  Recorder::Member* recorded = nullptr;  // null: the session can't be recorded
+  uint64_t command_end = 0;  // of the command that is executed, in its ring; 0: it is in none
+  wire::ChannelView view;    // set once the host file is mapped
   Journal journal;
   ShownValues shown_values{view};
   ShownReturns shown_returns{view};

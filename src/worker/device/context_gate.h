@@ -54,7 +54,8 @@ enum class GatedCall : uint32_t {
   kGreenDestroy,
   kGraphExecDestroy,  // waits with conditional nodes, at times with others (decision 13)
   kLimit,
-  kStreamSlots,  // stream_slots.h
+  kStreamSlots,   // stream_slots.h
+  kRecordingEnd,  // cuptiFinalize(): kernels that run would write where nothing is any more
   kCount,
 };
 

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <sstream>
@@ -39,6 +40,8 @@
 #include "worker/process/main_loop.h"
 #include "worker/process/timed_calls.h"
 #include "worker/process/xid_monitor.h"
+#include "worker/recording/cupti_source.h"
+#include "worker/recording/table_source.h"
 
 namespace openmps::worker {
 namespace {
@@ -199,6 +202,65 @@ std::shared_ptr<wire::Trace> open_trace() {
   return nullptr;
 }
 
+// Where NVIDIA's CUPTI may be: what OPENMPS_CUPTI says, or the places of the CUDA toolkit.
+std::vector<std::string> cupti_places() {
+  const std::string wish = environment_or("OPENMPS_CUPTI", "");
+  if (wish.starts_with('/')) return {wish};
+  if (!wish.empty()) log("OPENMPS_CUPTI=" + printable(wish) + " is no absolute path: ignored");
+  std::vector<std::string> places;
+  for (const char* name : {"libcupti.so.13", "libcupti.so.12"}) {
+    for (const char* folder :
+         {"", "/usr/local/cuda/extras/CUPTI/lib64/", "/usr/local/cuda/lib64/"}) {
+      places.push_back(std::string(folder) + name);
+    }
+  }
+  return places;
+}
+
+// A driver that tells by itself, as softgpu does, needs no CUPTI.
+std::unique_ptr<ActivitySource> make_source(const DriverTable& table) {
+  const void* found = nullptr;
+  const CUresult asked = table.cuGetExportTable(&found, &cupti::kActivityTableId);
+  if (asked != CUDA_SUCCESS || found == nullptr) {
+    return std::make_unique<CuptiSource>(cupti_places());
+  }
+  return std::make_unique<TableSource>(*static_cast<const cupti::ActivityTable*>(found));
+}
+
+// Recorder::WhenQuiet: the main contexts are, and then the cold ones.
+bool when_quiet(ContextGate& gate, ColdLanes* cold, const std::function<void()>& call) {
+  const Request request{.call = GatedCall::kRecordingEnd, .device = ContextGate::kAllDevices};
+  const auto in_cold = [&] {
+    if (cold == nullptr) {
+      call();
+      return CUDA_SUCCESS;
+    }
+    const auto made = cold->gate.run_quiescent(request, [&] {
+      call();
+      return CUDA_SUCCESS;
+    });
+    return made.value_or(CUDA_ERROR_NOT_READY);
+  };
+  return gate.run_quiescent(request, in_cold) == CUDA_SUCCESS;
+}
+
+// OPENMPS_TRACE_GPU=on: the trace has what runs on the devices, too.
+bool traces_devices() {
+  const std::string wish = environment_or("OPENMPS_TRACE_GPU", "off");
+  if (wish != "on" && wish != "off") {
+    log("OPENMPS_TRACE_GPU=" + printable(wish) + " is neither on nor off: ignored");
+  }
+  return wish == "on";
+}
+
+void make_recorder(const DriverTable& table, ContextGate& gate, WorkerParts& worker) {
+  worker.recorder = std::make_unique<Recorder>(worker.clock, make_source(table),
+                                               [&gate, &worker](const std::function<void()>& call) {
+                                                 return when_quiet(gate, worker.cold.get(), call);
+                                               });
+  if (worker.trace != nullptr && traces_devices()) worker.recorder->trace_into(worker.trace);
+}
+
 // The driver's table, with long calls written to the trace.
 DriverTable traced(const DriverTable& table, const std::shared_ptr<wire::Trace>& trace) {
   if (trace == nullptr) return table;
@@ -285,6 +347,7 @@ Status serve(const Options& options, ServerReports& server, uint32_t connections
   worker.addresses.begin_at(options.place);
   OPENMPS_RETURN_IF_ERROR(make_parts(table, *devices, gate, kind, connections, worker));
   worker.trace = trace;
+  make_recorder(table, gate, worker);
   if (wire::suspends()) {
     worker.store = std::make_shared<HostStore>(table, available_host_memory, most_contents());
     worker.pressure.tell = [&server](uint32_t device, uint64_t bytes) {

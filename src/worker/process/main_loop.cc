@@ -248,7 +248,13 @@ Status MainLoop::pass_descriptor(const wire::PassDescriptor& message, Packet& pa
   if (found == sessions_.end()) return Status();
   // A packet without a descriptor: this process had none left, and the command that waits for the
   // descriptor fails.
-  if (!packet.fds.empty()) found->second->put_descriptor(message.ticket, std::move(packet.fds[0]));
+  if (!packet.fds.empty() && message.ticket == wire::kRecordTicket) {
+    if (Recorder* recorder = environment_.worker.recorder.get(); recorder != nullptr) {
+      recorder->record(message.session, std::move(packet.fds[0]));
+    }
+  } else if (!packet.fds.empty()) {
+    found->second->put_descriptor(message.ticket, std::move(packet.fds[0]));
+  }
   environment_.server.send(wire::DescriptorTaken{.session = message.session});
   return Status();
 }

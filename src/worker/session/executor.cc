@@ -415,6 +415,7 @@ Status Executor::execute(const wire::Record& record) {
   }
   idle_sleep_ns_ = kLongestSleepNs;
   reply_.clear();
+  session_.core.command_end = record.end;
   state_.opcode.store(static_cast<uint32_t>(record.opcode), std::memory_order_relaxed);
   const uint64_t begin_ns = trace_ == nullptr ? 0 : clock_.now_ns();
   Status status;

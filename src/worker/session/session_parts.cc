@@ -58,6 +58,10 @@ SessionParts::SessionParts(const DriverTable& driver, const Devices& devices, Co
     }
     return stop.load(std::memory_order_relaxed) || hands_over.load(std::memory_order_relaxed);
   };
+  if (worker.recorder != nullptr) {
+    core.recorded =
+        &recorded.emplace(*worker.recorder, core.info.id, core.info.client_pid, core.info.command);
+  }
   core.gate_client.stop = &stop;
   core.cold_gate_client.stop = &stop;
 }

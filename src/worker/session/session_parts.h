@@ -6,6 +6,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -114,6 +115,7 @@ struct SessionParts {
   bool has_failed_launch = false;
   MemoryPressure& pressure;
   SessionCore core;
+  std::optional<Recorder::Member> recorded;  // nothing: the worker has no recorder
   SessionMemory memory;
   PhysicalObjects physical{core, memory};
   GreenContexts greens;

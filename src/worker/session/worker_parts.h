@@ -28,6 +28,7 @@
 #include "worker/memory/pressure.h"
 #include "worker/partitions/sm_partitions.h"
 #include "worker/printing/kernel_output.h"
+#include "worker/recording/recorder.h"
 #include "worker/session/performance.h"
 
 namespace openmps::worker {
@@ -63,6 +64,7 @@ struct WorkerParts {
   std::unique_ptr<ValueWatch> value_watch;
   std::unique_ptr<ImageMemory> memory;  // null: code is not remembered on disk
   std::shared_ptr<wire::Trace> trace;   // null: no trace is wanted
+  std::unique_ptr<Recorder> recorder;   // null: nothing can be recorded
 };
 
 }  // namespace openmps::worker

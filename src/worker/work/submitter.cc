@@ -214,6 +214,9 @@ void Submitter::note_failure(wire::Opcode failed, Status status) {
 // ---- Batches ------------------------------------------------------------------------------------
 
 bool Submitter::collect(const Uses& uses, const KernelWork& kernel, Stream& stream) {
+  // A recording says which command each kernel is of.
+  if (core_.recorded != nullptr && core_.recorded->is_on()) [[unlikely]]
+    return false;
   if (!batch_.takes(uses, kernel, stream, streams_.durations)) return false;
   batch_.add(uses, kernel, stream, streams_.durations.of(uses.cost));
   if (batch_.is_full()) submit_batch();

@@ -167,7 +167,9 @@ class Submitter {
       refused = verdict.refused;
     }
     end_batch();
-    return put_behind({uses, what}, stream, refused);
+    Work held{uses, what};
+    held.uses.command_end = core_.command_end;
+    return put_behind(held, stream, refused);
   }
   // For the journal, before the driver has it.
   template <typename What>
@@ -181,6 +183,8 @@ class Submitter {
     may_advance_ = false;
     if constexpr (takes_time<What>()) streams_.prepare_work(stream, uses.cost);
     const bool had_open_work = Streams::has_open_work(stream);
+    const Recorder::Giving giving(core_.recorded, stream.id,
+                                  uses.command_end != 0 ? uses.command_end : core_.command_end);
     Status status = give(uses, what, stream);
     if (status.ok()) [[likely]] {
       note(uses, what, stream);

@@ -39,6 +39,7 @@ struct Uses {
   wire::UsageCount moves = wire::UsageCount::kNumber;
   uint64_t moved_bytes = 0;
   std::array<WorkRange, 2> ranges{};
+  uint64_t command_end = 0;  // SessionCore::command_end of held work
   // Arrays, events, executable graphs: kept as long as the work.
   std::array<std::shared_ptr<const void>, 2> objects;
 };

@@ -32,8 +32,9 @@ std::vector<std::byte> all_of(const wire::Grant& grant) {
 }
 
 const std::vector<Device> kDevices = {
-    {"Left", "0000:01:00.0", "GPU-aaaaaaaa-0000-0000-0000-000000000000", 8, 4096, 2, 8},
-    {"Right", "0000:02:00.0", "GPU-bbbbbbbb-0000-0000-0000-000000000000", 132, 1, 8, 120}};
+    {"Left", "0000:01:00.0", "GPU-aaaaaaaa-0000-0000-0000-000000000000", 8, 4096, 2, 8, 90, 13000},
+    {"Right", "0000:02:00.0", "GPU-bbbbbbbb-0000-0000-0000-000000000000", 132, 1, 8, 120, 120,
+     13000}};
 
 struct Grant {
   float default_percentage, wished_percentage, granted_percentage;
@@ -324,7 +325,7 @@ TEST(Answers, OneOfSeveralDevicesMayBeTheOnlyVisibleOne) {
       << "it is the only one that there is";
 }
 
-TEST(Answers, DevicesAreLinesOfSevenFields) {
+TEST(Answers, DevicesAreLinesOfNineFields) {
   const std::vector<std::byte> packet =
       make_answer(wire::Query{.query = wire::QueryKind::kDevices, .ticket = 9},
                   wire::ServerState::kActive, SessionTable(), Groups(), History(), kDevices);
@@ -333,10 +334,12 @@ TEST(Answers, DevicesAreLinesOfSevenFields) {
   memcpy(&head, packet.data(), sizeof(head));
   EXPECT_EQ(head.ticket, 9u);
   EXPECT_EQ(head.rows, 0u);
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(packet.data()) + sizeof(head),
-                        packet.size() - sizeof(head)),
-            "0000:01:00.0\tGPU-aaaaaaaa-0000-0000-0000-000000000000\tLeft\t8\t4096\t2\t8\n"
-            "0000:02:00.0\tGPU-bbbbbbbb-0000-0000-0000-000000000000\tRight\t132\t1\t8\t120\n");
+  EXPECT_EQ(
+      std::string(reinterpret_cast<const char*>(packet.data()) + sizeof(head),
+                  packet.size() - sizeof(head)),
+      "0000:01:00.0\tGPU-aaaaaaaa-0000-0000-0000-000000000000\tLeft\t8\t4096\t2\t8\t90\t13000\n"
+      "0000:02:00.0\tGPU-bbbbbbbb-0000-0000-0000-"
+      "000000000000\tRight\t132\t1\t8\t120\t120\t13000\n");
 }
 
 TEST(Answers, AClientOfAStaticPartitionHasItsDeviceAndNoPercentage) {
