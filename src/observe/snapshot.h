@@ -17,6 +17,12 @@
 
 namespace openmps::observe {
 
+// What the namespace by whose socket we have come has of a device, for all its clients together.
+struct DeviceShare {
+  uint32_t sms = 0;
+  uint64_t memory_bytes = 0;
+};
+
 struct Device {
   uint32_t ordinal = 0;
   std::string uuid;
@@ -24,15 +30,10 @@ struct Device {
   uint32_t sms = 0;
   uint32_t sm_step = 0;  // SMs are given out in such steps; 0: it is had as a whole
   uint64_t memory_bytes = 0;
-  std::string pci = {};                 // "0000:00:06.0"
-  std::string compute_capability = {};  // "9.0"; "": not known
-  std::string cuda_version = {};        // of the driver, "13.0"; "": not known
-  // What the namespace by whose socket we have come has of it, for all its clients together.
-  struct Share {
-    uint32_t sms = 0;
-    uint64_t memory_bytes = 0;
-  };
-  std::optional<Share> share = {};  // nothing: we have come by the daemon's own socket
+  std::string pci = {};                   // "0000:00:06.0"
+  std::string compute_capability = {};    // "9.0"; "": not known
+  std::string cuda_version = {};          // of the driver, "13.0"; "": not known
+  std::optional<DeviceShare> share = {};  // nothing: we have come by the daemon's own socket
 };
 
 // Counters of a client, since its session began.

@@ -274,15 +274,18 @@ void Recorder::send(Recording& recording) {
 }
 
 void Recorder::remove_over() {
-  std::erase_if(recordings_, [this](const Recording& recording) {
-    if (!recording.is_over) return false;
-    const auto found = members_.find(recording.session);
-    if (recording.is_counted && found != members_.end()) {
+  for (auto recording = recordings_.begin(); recording != recordings_.end();) {
+    if (!recording->is_over) {
+      ++recording;
+      continue;
+    }
+    const auto found = members_.find(recording->session);
+    if (recording->is_counted && found != members_.end()) {
       found->second->recordings_.fetch_sub(1, std::memory_order_relaxed);
     }
+    recording = recordings_.erase(recording);
     wake();  // the source may not be wanted any more
-    return true;
-  });
+  }
 }
 
 // On the lane of the session's stream on its device.
