@@ -39,6 +39,9 @@ using cupti::RecordingReader;
 
 // How often the line that says how far it is is renewed.
 constexpr int kProgressMs = 200;
+// How long a worker may take to begin: CUPTI is attached in less than a second, but the machine may
+// be overloaded.
+constexpr uint64_t kBeginNs = 20'000 * kNsPerMs;
 // How long the workers have at the end to send what they have. While eight programs launch as fast
 // as they can that takes up to 6 s (an H200); a worker that is so late is stopped.
 constexpr uint64_t kLastPacketsNs = 30'000 * kNsPerMs;
@@ -71,6 +74,7 @@ class TraceFile {
       default: return;
     }
   }
+  void flush() { fflush(file_); }
   // False: not all could be written.
   bool close() {
     fputs("\n]\n", file_);
@@ -169,11 +173,16 @@ class TraceFile {
   uint64_t fills_ = 0;
 };
 
-// Reads until nobody writes any more. `until`: when the writers are told to end.
+// Reads for a time, which begins when the first writer has begun, and then until nobody writes.
 class Reading {
  public:
-  Reading(UniqueFd from, TraceFile& file, uint64_t until, int ending)
-      : from_(std::move(from)), file_(file), until_(until), ending_(ending) {}
+  // `ending`: can be read once a signal has come. `expects`: somebody is to be recorded now.
+  Reading(UniqueFd from, TraceFile& file, uint64_t length_ns, bool expects, int ending)
+      : from_(std::move(from)),
+        file_(file),
+        length_ns_(length_ns),
+        until_(now_ns() + length_ns + (expects ? kBeginNs : 0)),
+        ending_(ending) {}
 
   // Both: false: what came was no recording.
   bool take(const std::vector<std::vector<std::byte>>& packets) {
@@ -194,7 +203,10 @@ class Reading {
         is_asked_ = true;
         shutdown(from_.get(), SHUT_WR);
       }
-      if (wait[0].revents == 0) continue;
+      if (wait[0].revents == 0) {
+        file_.flush();  // for who reads it meanwhile
+        continue;
+      }
       Result<Packet> packet = receive_packet(from_.get(), kMostPacketBytes, 0);
       if (packet.status().code() == kNoBufferNow || packet.status().code() == CUDA_ERROR_TIMEOUT) {
         continue;
@@ -213,7 +225,12 @@ class Reading {
   bool take(std::span<const std::byte> packet) {
     std::vector<RecordingReader::Item> items;
     if (!reader_.read(packet, &items).ok()) return false;
-    for (const RecordingReader::Item& item : items) file_.add(item);
+    for (const RecordingReader::Item& item : items) {
+      file_.add(item);
+      const bool begins = item.kind == RecordingReader::Item::Kind::kAnswer && !has_begun_;
+      if (begins) until_ = now_ns() + length_ns_;
+      has_begun_ |= begins;
+    }
     return true;
   }
   static int ms_of(uint64_t ns) { return static_cast<int>(ns / kNsPerMs) + 1; }
@@ -221,14 +238,24 @@ class Reading {
   const UniqueFd from_;
   TraceFile& file_;
   RecordingReader reader_;
+  const uint64_t length_ns_;
+  bool has_begun_ = false;
   uint64_t until_;
   const int ending_;       // can be read once a signal has come
   bool is_asked_ = false;  // the writers
 };
 
+// A recording that the daemon has ordered.
+struct Begun {
+  UniqueFd from;
+  bool has_clients = false;
+  std::vector<std::vector<std::byte>> early = {};
+};
+
 // Tells the daemon to have it recorded: what is recorded comes by the same connection, and may come
-// before the daemon's answer, so this is a part of it. Invalid: a message says why not.
-UniqueFd begin_recording(const std::string& client, std::vector<std::vector<std::byte>>* early) {
+// before the daemon's answer. Without a connection: a message says why not.
+Begun begin_recording(const std::string& client) {
+  Begun begun;
   auto [directory, daemon] = wire::find_daemon();
   if (!daemon.ok()) {
     observe::report_no_daemon(daemon.status());
@@ -244,14 +271,18 @@ UniqueFd begin_recording(const std::string& client, std::vector<std::vector<std:
     } else if (packet->closed) {
       status = Status(CUDA_ERROR_MPS_RPC_FAILURE, "the daemon has gone before it answered");
     } else if (cupti::is_of_recording(packet->data)) {
-      early->push_back(std::move(packet->data));
+      begun.early.push_back(std::move(packet->data));
     } else {
       Result<bool> part = wire::read_reply_part(packet->data, &reply);
       status = part.status();
       more = part.ok() && *part;
     }
   }
-  if (status.ok() && reply.exit_status == 0) return std::move(daemon).value();
+  if (status.ok() && reply.exit_status == 0) {
+    begun.from = std::move(daemon).value();
+    begun.has_clients = !reply.text.starts_with("0 ");
+    return begun;
+  }
   fprintf(stderr, "openmps: %s",
           status.ok() ? reply.text.c_str() : (status.message() + "\n").c_str());
   return {};
@@ -273,16 +304,15 @@ int run_trace(const TraceOptions& options) {
     }
   }
   const int ending = catch_ending_signals();
-  std::vector<std::vector<std::byte>> early;
-  UniqueFd from = begin_recording(options.client, &early);
-  if (!from.valid()) {
+  Begun begun = begin_recording(options.client);
+  if (!begun.from.valid()) {
     if (!is_stdout) unlink(options.output.c_str());
     return 1;
   }
   TraceFile file(is_stdout ? stdout : opened.get());
-  Reading reading(std::move(from), file, now_ns() + static_cast<uint64_t>(options.seconds * 1e9),
-                  ending);
-  const bool is_recording = reading.take(early) && reading.run(isatty(STDERR_FILENO) != 0);
+  Reading reading(std::move(begun.from), file, static_cast<uint64_t>(options.seconds * 1e9),
+                  begun.has_clients, ending);
+  const bool is_recording = reading.take(begun.early) && reading.run(isatty(STDERR_FILENO) != 0);
   const bool is_written = file.close();
   if (!is_recording || !file.failure().empty()) {
     fprintf(stderr, "openmps: nothing is recorded: %s\n",

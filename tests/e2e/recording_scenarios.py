@@ -140,7 +140,9 @@ def recorded_with_the_program(box, _):
     held = box.start(["drv_client_worker", "1", "3", "hold"], stdin=subprocess.PIPE)
     ready(held)
     tracing = box.start(["openmps", "trace", str(held.pid), "--seconds", "60", "--output", str(box.root / "own.json")])
-    require(wait_until(lambda: (box.root / "own.json").exists(), CLIENT_LIMIT_S), "the trace does not begin")
+    own = box.root / "own.json"
+    began = lambda: own.exists() and '"process_name"' in own.read_text()
+    require(wait_until(began, CLIENT_LIMIT_S), "the trace does not begin")
     tell(held)
     finish(tracing, "openmps trace of a program that ends", CLIENT_LIMIT_S)
     finish(box.start(SHORT), "nbody", client_limit(box))
