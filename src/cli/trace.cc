@@ -88,7 +88,7 @@ class TraceFile {
     };
     return several(kernels_, "kernel", "kernels") + ", " + several(copies_, "copy", "copies") +
            " and " + several(fills_, "fill", "fills") + " of " +
-           several(programs_.size(), "program", "programs");
+           several(named_.size(), "program", "programs");
   }
 
  private:

@@ -42,12 +42,15 @@ inline constexpr uint64_t kNapFromSpinNs = 20'000;
 // A wait for the GPU asks for a wake when a nap takes longer than a wake is late.
 inline constexpr uint64_t kAskFromNs = 200'000'000;
 
-// Told of each command that gives the device work, on the thread that has sent it, in the order in
-// which they are sent: it must not send any.
+// Told of each command that gives the device work, on the thread that has sent it. It must not send
+// any.
 class WorkObserver {
  public:
-  // `stream`: its id. `end`: where the command ends in the ring.
+  // In the order in which the commands are sent, which waits meanwhile. `stream`: its id. `end`:
+  // where the command ends in the ring.
   virtual void given(cupti::CallKind kind, wire::Id stream, uint64_t end, uint64_t begin_ns) = 0;
+  // After one or several given() of this thread, without the order. There may have been none.
+  virtual void order_left() = 0;
 
  protected:
   ~WorkObserver() = default;
@@ -93,13 +96,25 @@ class Channel {
   // of the commands (a stream's fence counter) is changed only under it. Functions that need it
   // take one as proof.
   class Order {
+   public:
+    // The analysis doesn't follow a lock into a member.
+    ~Order() NO_THREAD_SAFETY_ANALYSIS {
+      lock_.unlock();
+      WorkObserver* const observer = channel_.observer_.load(std::memory_order_acquire);
+      if (observer != nullptr) [[unlikely]]
+        observer->order_left();
+    }
+    Order(const Order&) = delete;
+    Order& operator=(const Order&) = delete;
+
    private:
     friend class Channel;
-    // The analysis doesn't follow a lock into a member.
-    explicit Order(Mutex& lock) NO_THREAD_SAFETY_ANALYSIS : lock_(lock) {}
-    const MutexLock lock_;
+    explicit Order(Channel& channel) NO_THREAD_SAFETY_ANALYSIS : channel_(channel),
+                                                                 lock_(channel.ring_lock_) {}
+    Channel& channel_;
+    MutexLock lock_;
   };
-  [[nodiscard]] Order order() { return Order(ring_lock_); }
+  [[nodiscard]] Order order() { return Order(*this); }
 
   // Sends a command and its tail, whose counts are filled in. CUDA_ERROR_INVALID_VALUE: the tail is
   // over its limit. Other errors: the session's end.

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -31,6 +33,8 @@ constexpr uint64_t kAnswerNs = 10'000'000'000;
 constexpr int kLookMs = 100;
 // Commands whose work may be under way: as many as the worker keeps (worker/recording/recorder.cc).
 constexpr size_t kMostGiven = 1u << 20;
+
+uint32_t thread_number() { return static_cast<uint32_t>(syscall(SYS_gettid)); }
 
 }  // namespace
 
@@ -71,6 +75,11 @@ CUresult Recording::stop() {
     // Whoever is told of a command has the order of the commands: nobody is any more.
     const Channel::Order order = channel_.order();
   }
+  {
+    const MutexLock lock(given_lock_);
+    while (telling_ != 0) told_.wait(given_lock_);
+    untold_.clear();
+  }
   const CUresult flushed = flush();
   const MutexLock lock(lock_);
   if (state_ == State::kOff) return CUDA_ERROR_INVALID_VALUE;
@@ -107,30 +116,47 @@ uint64_t Recording::lost() {
 
 // ---- The program's threads ----------------------------------------------------------------------
 
-void Recording::given(cupti::CallKind kind, wire::Id stream_id, uint64_t end, uint64_t begin_ns) {
+void Recording::given(cupti::CallKind kind, wire::Id stream_id, uint64_t end,
+                      uint64_t begin_ns) try {
   const Stream& stream = streams_.of_id(stream_id);
   const Context* const context = stream.context;
   Given given{.end = end,
               .stream = static_cast<uint32_t>(stream.unique_id),
               .context = context == nullptr ? 0 : static_cast<uint32_t>(context->unique_id),
               .device = context == nullptr ? 0 : context->device};
+  const MutexLock lock(given_lock_);
+  if (++last_correlation_ == 0) ++last_correlation_;
+  given.correlation = last_correlation_;
+  given_.push_back(given);
+  if (given_.size() > kMostGiven) given_.pop_front();
+  untold_.push_back({.kind = cupti::ActivityKind::kCall,
+                     .device = given.device,
+                     .context = given.context,
+                     .stream = given.stream,
+                     .correlation = given.correlation,
+                     .begin_ns = begin_ns,
+                     .end_ns = now_ns(),
+                     .call = kind,
+                     .thread = thread_number()});
+} catch (const std::bad_alloc&) {  // this command's work is not recorded
+}
+
+void Recording::order_left() try {
+  std::vector<cupti::Activity> calls;
   {
     const MutexLock lock(given_lock_);
-    if (++last_correlation_ == 0) ++last_correlation_;
-    given.correlation = last_correlation_;
-    given_.push_back(given);
-    if (given_.size() > kMostGiven) given_.pop_front();
+    const auto is_own = [thread = thread_number()](const cupti::Activity& call) {
+      return call.thread == thread;
+    };
+    std::ranges::copy_if(untold_, std::back_inserter(calls), is_own);
+    if (calls.empty()) return;
+    std::erase_if(untold_, is_own);
+    ++telling_;
   }
-  const cupti::Activity call{.kind = cupti::ActivityKind::kCall,
-                             .device = given.device,
-                             .context = given.context,
-                             .stream = given.stream,
-                             .correlation = given.correlation,
-                             .begin_ns = begin_ns,
-                             .end_ns = now_ns(),
-                             .call = kind,
-                             .thread = static_cast<uint32_t>(syscall(SYS_gettid))};
-  sink_.take(sink_.self, &call, nullptr);
+  for (const cupti::Activity& call : calls) sink_.take(sink_.self, &call, nullptr);
+  const MutexLock lock(given_lock_);
+  if (--telling_ == 0) told_.notify_all();
+} catch (const std::bad_alloc&) {  // it is told with the next ones
 }
 
 // ---- The reader ---------------------------------------------------------------------------------

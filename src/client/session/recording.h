@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <span>
+#include <vector>
 
 #include "base/mutex.h"
 #include "base/unique_fd.h"
@@ -42,6 +44,8 @@ class Recording final : WorkObserver {
   };
 
   void given(cupti::CallKind kind, wire::Id stream, uint64_t end, uint64_t begin_ns) override;
+  // Tells of this thread's calls.
+  void order_left() override;
   // Connects with the session's worker. False: it does not go.
   bool connect() REQUIRES(lock_);
   // Waits for the end of the reader.
@@ -68,9 +72,13 @@ class Recording final : WorkObserver {
   uint64_t lost_ GUARDED_BY(lock_) = 0;
   const char* why_ GUARDED_BY(lock_) = nullptr;
   cupti::ActivitySink sink_;  // constant while something is recorded
-  // Under the order of the commands, and this lock.
+  // Taken with the order of the commands held.
   Mutex given_lock_{LockRank::kClientRecorded};
   std::deque<Given> given_ GUARDED_BY(given_lock_);  // in the order of the ring
+  // Calls whose threads have still to tell of them, and how many threads do that now.
+  std::vector<cupti::Activity> untold_ GUARDED_BY(given_lock_);
+  uint32_t telling_ GUARDED_BY(given_lock_) = 0;
+  CondVar told_;
   uint32_t last_correlation_ GUARDED_BY(given_lock_) = 0;
 };
 

@@ -99,16 +99,22 @@ bool find_all(void* library, CuptiFunctions* f) {
          find(library, "cuptiFinalize", &f->finalize);
 }
 
-// The layouts are prefixes of those of all CUPTIs since CUDA 12.0 (cupti/abi.h).
+// What all records have. The layouts are prefixes of those of all CUPTIs since CUDA 12.0
+// (cupti/abi.h).
+template <typename Record>
+cupti::Activity activity_of(cupti::ActivityKind kind, const Record& record, uint32_t device) {
+  return {.kind = kind,
+          .device = device,
+          .stream = record.streamId,
+          .correlation = record.correlationId,
+          .graph = record.graphId,
+          .graph_node = record.graphNodeId,
+          .begin_ns = record.start,
+          .end_ns = record.end};
+}
+
 cupti::Activity activity_of(const CUpti_ActivityKernel10& kernel) {
-  cupti::Activity activity{.kind = cupti::ActivityKind::kKernel,
-                           .device = kernel.deviceId,
-                           .stream = kernel.streamId,
-                           .correlation = kernel.correlationId,
-                           .graph = kernel.graphId,
-                           .graph_node = kernel.graphNodeId,
-                           .begin_ns = kernel.start,
-                           .end_ns = kernel.end};
+  cupti::Activity activity = activity_of(cupti::ActivityKind::kKernel, kernel, kernel.deviceId);
   const int32_t grid[] = {kernel.gridX, kernel.gridY, kernel.gridZ};
   const int32_t block[] = {kernel.blockX, kernel.blockY, kernel.blockZ};
   for (int i = 0; i < 3; ++i) {
@@ -123,47 +129,28 @@ cupti::Activity activity_of(const CUpti_ActivityKernel10& kernel) {
 }
 
 cupti::Activity activity_of(const CUpti_ActivityMemcpy6& copy) {
-  return {.kind = cupti::ActivityKind::kCopy,
-          .device = copy.deviceId,
-          .stream = copy.streamId,
-          .correlation = copy.correlationId,
-          .graph = copy.graphId,
-          .graph_node = copy.graphNodeId,
-          .begin_ns = copy.start,
-          .end_ns = copy.end,
-          .bytes = copy.bytes,
-          .from = static_cast<cupti::MemoryKind>(copy.srcKind),
-          .to = static_cast<cupti::MemoryKind>(copy.dstKind)};
+  cupti::Activity activity = activity_of(cupti::ActivityKind::kCopy, copy, copy.deviceId);
+  activity.bytes = copy.bytes;
+  activity.from = static_cast<cupti::MemoryKind>(copy.srcKind);
+  activity.to = static_cast<cupti::MemoryKind>(copy.dstKind);
+  return activity;
 }
 
 cupti::Activity activity_of(const CUpti_ActivityMemcpyPtoP4& copy) {
-  return {.kind = cupti::ActivityKind::kCopy,
-          .device = copy.srcDeviceId,
-          .stream = copy.streamId,
-          .correlation = copy.correlationId,
-          .graph = copy.graphId,
-          .graph_node = copy.graphNodeId,
-          .begin_ns = copy.start,
-          .end_ns = copy.end,
-          .bytes = copy.bytes,
-          .from = cupti::MemoryKind::kDevice,
-          .to = cupti::MemoryKind::kDevice,
-          .is_peer = 1,
-          .peer = copy.dstDeviceId};
+  cupti::Activity activity = activity_of(cupti::ActivityKind::kCopy, copy, copy.srcDeviceId);
+  activity.bytes = copy.bytes;
+  activity.from = activity.to = cupti::MemoryKind::kDevice;
+  activity.is_peer = 1;
+  activity.peer = copy.dstDeviceId;
+  return activity;
 }
 
 cupti::Activity activity_of(const CUpti_ActivityMemset4& fill) {
-  return {.kind = cupti::ActivityKind::kFill,
-          .device = fill.deviceId,
-          .stream = fill.streamId,
-          .correlation = fill.correlationId,
-          .graph = fill.graphId,
-          .graph_node = fill.graphNodeId,
-          .begin_ns = fill.start,
-          .end_ns = fill.end,
-          .bytes = fill.bytes,
-          .value = fill.value,
-          .to = static_cast<cupti::MemoryKind>(fill.memoryKind)};
+  cupti::Activity activity = activity_of(cupti::ActivityKind::kFill, fill, fill.deviceId);
+  activity.bytes = fill.bytes;
+  activity.value = fill.value;
+  activity.to = static_cast<cupti::MemoryKind>(fill.memoryKind);
+  return activity;
 }
 
 template <typename Record>
